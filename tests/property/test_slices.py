@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from hypothesis import given, settings
@@ -243,15 +244,19 @@ def test_a_slice_does_what_the_chain_does(data: st.DataObject) -> None:
         return
     first = data.draw(st.integers(0, len(unit.ops) - 1), label="first")
     last = data.draw(st.integers(first, len(unit.ops) - 1), label="last")
-    # A slot keeps its slices, so each is run several times, also after a run that was broken off, or a sample.
+    # A slot keeps its slices, so each is run several times, also after a run that was broken off, or between the pieces
+    # of a sample.
     work = Slice(plan, unit, 0, first, last, _clock)
     at = 0
+    sampling: Iterator[None] = iter(())
     for rows in blocks:
         if data.draw(st.booleans(), label="sample"):
             with suppress(PenstockError):
-                work.sample(
-                    unit.schema_at(first).to_batch(_passed_to(plan, unit, rows, first)), Place(0, [Run(at, len(rows))])
-                )
+                sampled = unit.schema_at(first).to_batch(_passed_to(plan, unit, rows, first))
+                sampling = work.sample(sampled, Place(0, [Run(at, len(rows))]))
+        pieces = data.draw(st.integers(0, 40), label="pieces")
+        with suppress(PenstockError):
+            deque(islice(sampling, pieces), maxlen=0)
         expected = _effects(partial(in_record_form, plan, unit, list(rows), at))
         found = _effects(partial(with_a_slice, plan, unit, list(rows), at, first, last, work))
         assert found == expected
@@ -270,7 +275,7 @@ def test_bad_records_of_a_sample_are_no_bad_records_of_the_next_micro_batch() ->
     plan = Plan.of(pipeline.graph(), Options.of(parallelism=1), ps.memory())
     unit = plan.units[0]
     work = Slice(plan, unit, 0, 0, 0, _clock)
-    work.sample(BASE.to_batch(rows), Place(0, []))
+    deque(work.sample(BASE.to_batch(rows), Place(0, [])), maxlen=0)
     found = with_a_slice(plan, unit, rows, 0, 0, 0, work)
     assert found == in_record_form(plan, unit, rows, 0)
     assert found.counters[0].dead_letters == 3

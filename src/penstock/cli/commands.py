@@ -46,12 +46,12 @@ def scale(
 def replicate(
     job: _Job,
     operation: Annotated[str, typer.Argument(help="Name of an operation that has replicas=.")],
-    replicas: Annotated[str, typer.Argument(help="How many processes; 1: the worker itself. auto: the job chooses.")],
+    replicas: Annotated[str, typer.Argument(help="How many processes; 1: each worker itself. auto: the job chooses.")],
 ) -> None:
     """Have so many processes compute an operation of a running job; its records stay in order.
 
-    The number stays until another one is given: penstock replicate images classify 4. With auto in its place the job
-    chooses again, by the load.
+    The number holds for this run, until another one is given: penstock replicate images classify 4. With auto in its
+    place the job chooses again, by the load.
     """
     _send(job, ReplicateOperation(operation, int(replicas) if replicas.isdecimal() else replicas))
 

@@ -80,7 +80,7 @@ WorkerIntervalOption = Annotated[
 ]
 ShrinkAfterOption = Annotated[
     str | None,
-    typer.Option("--shrink-after", metavar="TIME", help="Go on without a worker that is away so long. Default: 10m."),
+    typer.Option("--shrink-after", metavar="TIME", help="Go on without a worker that is silent so long. Default: 10m."),
 ]
 MetricsOption = Annotated[
     list[str] | None,

@@ -40,7 +40,7 @@ def checked_replicas(plan: Plan, operation: str, replicas: int | str) -> int | N
     if replicas == AUTO:
         return None
     least, most = asked[operation]
-    most = min(most, plan.replicas)
+    most = max(least, min(most, plan.replicas))
     if not isinstance(replicas, int) or isinstance(replicas, bool) or not least <= replicas <= most:
         bound = f"{least} to {most}" if least < most else f"{most}"
         raise InvalidOption(

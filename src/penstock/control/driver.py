@@ -222,7 +222,8 @@ class DriverMachine:
             case AlternativePinned(operation=operation, alternative=alternative):
                 what = f"{operation}: use {alternative or 'auto'}"
             case DegreeWanted(operation=operation, degree=degree):
-                what = f"{operation}: {'auto' if degree is None else degree} replicas"
+                wanted = "as many processes as the job chooses" if degree is None else f"{degree} processes"
+                what = f"{operation}: {'each worker itself' if degree == 1 else wanted}"
             case ScaleRequested(workers=workers):
                 what = f"{workers} workers" if workers else "as many workers as the job chooses"
             case DrainRequested():

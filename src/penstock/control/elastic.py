@@ -182,7 +182,7 @@ class Elastic:
                 width = need.replicas if need is not None and away else 0
             if width and not self._waits.get(unit, False):
                 width = min(width, self._cores)
-            if width > self._plan.processes(self._plan.units[unit]):
+            if active or width > self._plan.processes(self._plan.units[unit]):
                 found.update({(unit, index): width for index in present})
         return found
 

@@ -92,6 +92,8 @@ class ReplicasView(msgspec.Struct):
         its first item. It includes waiting for an item to come.
     pinned : bool
         Whether the user has settled the number.
+    asked : bool
+        Whether the pipeline asks for replicas of it: `penstock replicate` can settle their number.
     """
 
     operations: list[str]
@@ -110,6 +112,7 @@ class ReplicasView(msgspec.Struct):
     reason: str = ""
     activation_ms: list[float] = []
     pinned: bool = False
+    asked: bool = False
 
     @property
     def advice(self) -> str:
@@ -440,6 +443,7 @@ class Replication:
             len(present), want.degree, least, most, list(present),
             activations=self._activations[unit.id], reason=want.reason,
             activation_ms=list(self._activation_ms.get(unit.id, ())), pinned=unit.id in self._pins,
+            asked=chosen in bounds(unit),
         )  # fmt: skip
         looks = [self._looks.get((unit.id, instance), ()) for instance in range(unit.instances)]
         handled = busy_us = cpu_us = 0

@@ -185,14 +185,14 @@ class Replicator:
     def _degree(at: RangeMeasure, need: Need) -> int:
         """Replicas for a need: none where the workers do it themselves and nobody has asked for some."""
         if at.least == at.most:
-            return at.least
-        if need.replicas <= at.processes and at.least <= max(1, at.processes):
+            return at.least if at.least >= DEGREE_MIN else HERE
+        if need.replicas <= at.processes and at.least < DEGREE_MIN:
             return HERE
         return max(at.least, need.replicas)
 
     def _reason(self, at: RangeMeasure, own: Operator, need: Need, granted: int) -> str:
         if at.least == at.most:
-            return f"pinned to {at.most} replica{'' if at.most == 1 else 's'}"
+            return f"pinned to {at.most} replicas" if at.most >= DEGREE_MIN else "pinned to the worker itself"
         seconds = self._interval_us / 1e6
         coming = need.received / seconds
         load = f"{coming:,.0f}/s" + (f" and {need.queued:,.0f} that wait" if need.queued >= 1 else "")

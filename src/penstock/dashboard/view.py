@@ -302,7 +302,7 @@ def can_be_done(status: Status) -> str:
     if len(status.placement) > 1:
         found.append(f"penstock scale {job} 1…{len(status.placement)}|auto")
     for at in status.replicas:
-        if at.least < at.most:
+        if at.asked and at.least < at.most:
             found.append(f"penstock replicate {job} {at.operations[0]} {at.least}…{at.most}|auto")
     for name, each in status.alternatives.items():
         found.append(f"penstock use {job} {name} {'|'.join([*each.names, 'auto'])}")

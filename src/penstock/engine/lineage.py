@@ -37,6 +37,10 @@ class Place(msgspec.Struct, array_like=True):
         """How many they are."""
         return sum(run.count for run in self.runs)
 
+    def few(self, records: int) -> Place:
+        """Name its first records, about so many."""
+        return Place(self.partition, [Run(run.at, min(run.count, records)) for run in self.runs[:1]])
+
     def extend(self, other: Place, *, follows: bool) -> None:
         """Take in the records that come next; those that follow the last one go on with its run."""
         runs = list(other.runs)

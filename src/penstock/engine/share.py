@@ -434,7 +434,7 @@ class Share:
                 waiting=unit.input.waiting_records(now_us),
                 blocked_us=unit.blocked.total_us,
                 alternatives=unit.exchanges.pulse(now_us),
-                replicas=unit.way.figures(),
+                replicas=unit.way.figures(now_us),
                 busy_us=unit.chain.busy_us,
             )
             for unit in self._units.values()

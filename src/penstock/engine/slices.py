@@ -83,6 +83,8 @@ class Slice:
         self._start_us = plan.start_us
         self._block_bytes = min(plan.options.block_bytes, MESSAGE_BYTES_MAX)
         self._readers: dict[int, SourceReader] = {}
+        self._is_tried = False
+        """Whether it has computed something, so that nothing is done for the first time any more."""
         self._sink: OpSpec | None = None
         self._stage: Stager | None = None
         self._stages: list[Stage] = []
@@ -131,6 +133,7 @@ class Slice:
             As the record form would on the same records.
         """
         outcome, entered = Outcome(due_us), batch
+        self._is_tried = True
         clock_ns, source_rows = self._clock_ns, partial(self._source_rows, entered, origin)
         sides: dict[tuple[int, str], list[Record]] = {}
         before_ns = clock_ns()
@@ -300,49 +303,57 @@ class Slice:
 
         As with samples, no function of a user's sees them that is not declared pure, and nothing behind one.
         """
+        if self._is_tried:
+            return
+        self._is_tried = True
         batch, _ = self.read(place)
         for index, stage in enumerate(self._stages, start=max(self._first, 0)):
             if not batch.num_rows or index not in self._unit.repeatable:
-                break
+                return
             batch = self._process(stage, batch).columns
             stage.take_failures()
+        self._deal(batch, {}, Outcome(0))
 
-    def sample(self, batch: pa.RecordBatch, place: Place) -> Sample:
-        """Measure both forms of every operation on the same records; sinks are left alone."""
+    def sample(self, batch: pa.RecordBatch, place: Place) -> Generator[None, None, Sample]:
+        """Measure both forms of every operation on the same records; sinks are left alone.
+
+        Yields
+        ------
+        None
+            Behind every measurement: who has something else to do does that first.
+        """
         found = Sample()
         if self._first < 0:
             reader = self._readers[place.partition]
-            found.record_ns[-1], _ = self._fastest(lambda: [reader.rows(run) for run in place.runs])
-            found.batch_ns[-1], _ = self._fastest(self.read, place)
+            found.record_ns[-1], _ = yield from self._fastest(lambda: [reader.rows(run) for run in place.runs])
+            found.batch_ns[-1], _ = yield from self._fastest(self.read, place)
             found.records_in[-1] = batch.num_rows
         for index, stage in enumerate(self._stages, start=max(self._first, 0)):
             if not batch.num_rows:
                 break
             rows = self._unit.ops[index].schema.to_rows(batch)
-            rows = rows[: self._affordable(stage, rows)]
+            few = rows[:PROBE_RECORDS]
+            taken_ns, _ = yield from self._fastest(stage.process, few)
+            # Of a slow operation only so many: the slot has other work.
+            rows = rows[: max(len(few), len(few) * SAMPLE_NS // max(1, taken_ns))]
             batch = batch.slice(0, len(rows))
             found.records_in[index] = batch.num_rows
-            found.record_ns[index], _ = self._fastest(stage.process, rows)
-            found.batch_ns[index], result = self._fastest(self._process, stage, batch)
+            found.record_ns[index], _ = yield from self._fastest(stage.process, rows)
+            found.batch_ns[index], result = yield from self._fastest(self._process, stage, batch)
             batch = result.columns
         return found
 
-    def _affordable(self, stage: Stage, rows: list[Record]) -> int:
-        """How many records of a sample a slow operation can be given: the slot has other work."""
-        few = rows[:PROBE_RECORDS]
-        taken_ns, _ = self._fastest(stage.process, few)
-        return max(len(few), len(few) * SAMPLE_NS // max(1, taken_ns))
-
-    def _fastest(self, action: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
+    def _fastest(self, action: Callable[..., Any], *arguments: Any) -> Generator[None, None, tuple[int, Any]]:
         """Run something some times, as long as that does not take long; what else the machine does only adds time."""
-        began_ns = self._clock_ns()
-        fastest: int | None = None
+        fastest, in_all_ns = None, 0
         for _ in range(SAMPLE_ROUNDS):
             before_ns = self._clock_ns()
             result = action(*arguments)
             after_ns = self._clock_ns()
             fastest = after_ns - before_ns if fastest is None else min(fastest, after_ns - before_ns)
-            if after_ns - began_ns > SAMPLE_NS:
+            in_all_ns += after_ns - before_ns
+            yield
+            if in_all_ns > SAMPLE_NS:
                 break
         return fastest or 0, result
 

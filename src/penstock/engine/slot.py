@@ -11,8 +11,9 @@ TAKING     a while has passed (a replica's is  Ready to every worker, with what 
            long while it has nothing)
 TAKING     Ask (of a worker to a replica)      Ready to it, with what it holds                   TAKING
 TAKING     Do                                  it waits in the queue                             TAKING
-TAKING     a Do without records is through     its operations are built; Done, with nothing      TAKING
+TAKING     a Do without records is through     its operations are built and tried; Done          TAKING
 TAKING     a piece of a long one is done       looks up: messages, Ready; then goes on with it   TAKING
+TAKING     no micro-batch waits, a sample does a piece of it; at its end Calibrated to the driver  TAKING
 TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
 LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
@@ -30,6 +31,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+
+import pyarrow as pa
 
 from penstock.dataset import unpack
 from penstock.engine.chain import ClockNs
@@ -120,6 +123,9 @@ class SlotMachine:
         self._queue: deque[tuple[s.Do, bytes | None]] = deque()
         self._at_work: tuple[s.Do, Iterator[None]] | None = None
         """A micro-batch that is begun, and its pieces."""
+        self._samples: deque[tuple[s.Do, bytes | None]] = deque()
+        self._sampling: Iterator[None] | None = None
+        """A sample that is begun: its pieces are done while nobody waits for anything else."""
         self._to_workers: list[tuple[int, list[bytes]]] = []
         self._batches = 0
         self._busy_ns = 0
@@ -187,6 +193,7 @@ class SlotMachine:
                 self._workers[peer.worker] = peer.incarnation
                 self._answered.discard(peer.worker)
                 self._queue = deque(each for each in self._queue if each[0].worker != peer.worker)
+                self._samples = deque(each for each in self._samples if each[0].worker != peer.worker)
                 if self.state is State.TAKING:
                     self._tell(peer.worker, self._ready(peer.worker))
                 else:
@@ -206,7 +213,7 @@ class SlotMachine:
         """Micro-batches of a worker that are here: the one at work, and those that wait."""
         begun = [self._at_work[0]] if self._at_work is not None else []
         held = [*begun, *(do for do, _ in self._queue)]
-        return [do.item for do in held if do.worker == worker and not do.sample]
+        return [do.item for do in held if do.worker == worker]
 
     def on_message(self, message: s.ToSlot, payload: bytes | None) -> None:
         """Take work, or a word about the slot's end."""
@@ -215,7 +222,7 @@ class SlotMachine:
                 self.on_workers(peers, start_us)
             case s.Do(slot=slot, worker=worker, incarnation=incarnation):
                 if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
-                    self._queue.append((message, payload))
+                    (self._samples if message.sample else self._queue).append((message, payload))
             case s.Ask(slot=slot, worker=worker, incarnation=incarnation):
                 if slot == self.identity.incarnation and self._workers.get(worker) == incarnation:
                     self._tell(worker, self._ready(worker))
@@ -232,7 +239,7 @@ class SlotMachine:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def step(self, now_us: int) -> bool:
-        """Run one micro-batch, or a piece of a long one, if there is one; say whether there was."""
+        """Run one micro-batch, or a piece of a long one or of a sample, if there is one; say whether there was."""
         if self._silence.is_over(now_us):
             self.state = State.ENDED  # no process is left behind when the driver is gone
             return False
@@ -245,6 +252,12 @@ class SlotMachine:
                 self._at_work = None
                 if self._quota and self._batches >= self._quota:
                     self._leave()
+            return True
+        if self._sampling is None and self._samples:
+            self._sampling = self._sample(*self._samples.popleft())
+        if self._sampling is not None:
+            if next(self._sampling, _THROUGH) is _THROUGH:
+                self._sampling = None
             return True
         if self.state is State.LEAVING:
             everyone = self._answered >= set(self._workers)
@@ -308,7 +321,7 @@ class SlotMachine:
 
     def _run(self, do: s.Do, payload: bytes | None) -> Iterator[None]:
         began_ns, began_cpu_ns = self._clock_ns(), self._cpu_ns()
-        if self._first_ns is None and not do.sample and do.count:
+        if self._first_ns is None and do.count:
             self._first_ns = began_ns
         origin = Place(do.partition, do.runs)
         try:
@@ -326,35 +339,44 @@ class SlotMachine:
                 self._batches, self._busy_ns = self._batches + 1, self._busy_ns + done_ns - began_ns
                 self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
                 return
-            if payload is None:
-                columns, due_us = work.read(origin)
-                due_us = due_us or do.due_us
-            else:
-                columns, due_us = unpack(payload, self._plan.units[do.unit].schema_at(do.range.first)), do.due_us
+            columns, due_us = self._columns(work, do, payload)
             read_ns = self._clock_ns()
-            if do.sample:
-                found = work.sample(columns, origin)
-                calibrated = s.Calibrated(
-                    unit=do.unit,
-                    instance=do.instance,
-                    records=do.count,
-                    record_ns=found.record_ns,
-                    batch_ns=found.batch_ns,
-                    records_in=found.records_in,
-                    using=do.using,
-                )
-                self._link.post(m.encode(calibrated))
-                return
             outcome = yield from work.run(columns, due_us, origin)
             outcome.source_ns = read_ns - began_ns
         except Exception as error:
-            if not do.sample:  # a sample that cannot be run tells nothing; the record form will say what is wrong
-                self._tell(do.worker, _not_done(self.identity.incarnation, do, error))
+            self._tell(do.worker, _not_done(self.identity.incarnation, do, error))
             return
         done_ns = self._clock_ns()
         self._batches += 1
         self._busy_ns += done_ns - began_ns
         self._answer(do, outcome, began_ns // 1000, done_ns // 1000)
+
+    def _sample(self, do: s.Do, payload: bytes | None) -> Iterator[None]:
+        """Measure both forms of operations on some records, in pieces: micro-batches that come meanwhile go first."""
+        try:
+            work = self._slice(do)
+            assert isinstance(work, Slice)
+            columns, _ = self._columns(work, do, payload)
+            found = yield from work.sample(columns, Place(do.partition, do.runs))
+        except Exception:
+            return  # a sample that cannot be run tells nothing; the record form will say what is wrong
+        calibrated = s.Calibrated(
+            unit=do.unit,
+            instance=do.instance,
+            records=do.count,
+            record_ns=found.record_ns,
+            batch_ns=found.batch_ns,
+            records_in=found.records_in,
+            using=do.using,
+        )
+        self._link.post(m.encode(calibrated))
+
+    def _columns(self, work: Slice, do: s.Do, payload: bytes | None) -> tuple[pa.RecordBatch, int]:
+        """The records of a micro-batch, and when the oldest one was due."""
+        if payload is not None:
+            return unpack(payload, self._plan.units[do.unit].schema_at(do.range.first)), do.due_us
+        columns, due_us = work.read(Place(do.partition, do.runs))
+        return columns, due_us or do.due_us
 
     def _slice(self, do: s.Do) -> Slice | Section:
         key = (do.unit, do.instance, do.range, do.rows, tuple(sorted(do.using.items())))

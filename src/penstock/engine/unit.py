@@ -41,7 +41,7 @@ from penstock.engine.switch import Changes, at_first
 from penstock.engine.times import Times
 from penstock.engine.ways import Building, Way
 from penstock.engine.ways.desk import Desk
-from penstock.engine.ways.pool import SlotPool
+from penstock.engine.ways.pool import TRIED_RECORDS, SlotPool
 from penstock.metrics.message import StatsMessage
 from penstock.metrics.times import sooner
 from penstock.operators import MAIN
@@ -50,8 +50,6 @@ from penstock.protocol import messages as m
 from penstock.types import Record
 
 _FIRST_READ_RECORDS = 64
-TRIED_RECORDS = 64
-"""Slots that have built operations try them on so many records."""
 
 
 class Unit:

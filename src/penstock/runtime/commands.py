@@ -80,8 +80,9 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
         case c.ReplicateOperation(operation=operation, replicas=replicas):
             degree = checked_replicas(plan, operation, replicas)
             who = "as many processes as the job chooses" if degree is None else f"{degree} processes"
-            who = "the worker itself" if degree == 1 else who
-            return DegreeWanted(operation, degree, by), f"'{operation}' is computed by {who} from here on"
+            who = "each worker itself" if degree == 1 else who
+            done = "would be computed, but the job only advises," if plan.options.advise else "is computed"
+            return DegreeWanted(operation, degree, by), f"'{operation}' {done} by {who} from here on"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
             if workers == AUTO:

@@ -465,8 +465,8 @@ def start(*pipelines: Pipeline, dead_letters: Sink | None = None, **options: Any
     environment : path
         On a cluster: the Python that workers run, as ``penstock pack`` has packed it.
     shrink_after : str
-        A worker that Spark has not brought back for so long leaves the job to the others. Default ``"10m"``, at least
-        ``"2s"``; a process that Spark starts again needs some seconds.
+        A worker that is not heard of for so long leaves the job to the others. Default ``"10m"``, at least ``"2s"``. It
+        must be longer than Spark takes to start a process, and than any call of a function: a worker is silent then.
     metrics : str or list of str
         Where samples of the live figures go, twice a second, as in ``"prometheus:9464"``; see docs/metrics.md.
     """

@@ -276,8 +276,9 @@ def test_what_can_be_done_from_another_terminal() -> None:
         status(
             placement=[0, 1],
             replicas=[
-                ReplicasView(["classify"], 2, 2, 1, 8, [0, 1]),
-                ReplicasView(["always"], 4, 4, 4, 4, [0, 1, 2, 3]),
+                ReplicasView(["classify"], 2, 2, 1, 8, [0, 1], asked=True),
+                ReplicasView(["always"], 4, 4, 4, 4, [0, 1, 2, 3], asked=True),
+                ReplicasView(["slow"], 2, 2, 1, 8, [4, 5]),
             ],
         )
     )

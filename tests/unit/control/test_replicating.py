@@ -70,6 +70,25 @@ def test_what_the_worker_can_do_itself_it_does() -> None:
     assert back[0].reason.endswith("the worker does it itself")
 
 
+def test_replicas_that_are_asked_for_at_the_least_compute_however_many_workers_there_are() -> None:
+    """The law does not leave to four workers what two replicas would have to do then."""
+    replicator = Replicator(8, S)
+    assert decide(replicator, unit(100), at(2, processes=4, least=2, most=6))[0].degree == 3
+    assert decide(replicator, unit(100), at(3, processes=4, least=2, most=6)) == []
+    decide(replicator, unit(5), at(3, processes=4, least=2, most=6))
+    assert decide(replicator, unit(5), at(3, processes=4, least=2, most=6))[0].degree == 2
+
+
+def test_who_is_pinned_to_the_worker_itself_takes_no_place_of_the_pool() -> None:
+    """One replica would be no other process: seven of eight are not all that is left."""
+    rest = unit(400, number=1)
+    replicator = Replicator(8, S)
+    ranges = (at(least=1, most=1), at(unit=1))
+    wanted = {each.unit: each for each in replicator.decide(0, [unit(20), rest], ranges, 400)}
+    assert wanted[1].degree == 8
+    assert 0 not in wanted
+
+
 def test_one_calm_interval_gives_nothing_back() -> None:
     replicator = Replicator(8, S)
     decide(replicator, unit(150), at())

@@ -293,9 +293,9 @@ def test_utilisation_is_of_the_interval_in_which_the_loop_decides(interval: str)
     cluster.freeze(1)
     cluster.after(S)  # nothing is done any more
     (way,) = (unit.way for worker in cluster.workers for unit in worker.units if isinstance(unit.way, Replicas))
-    before = way._dealing.utilisation([0, 1])
+    before = dict(way._dealing._used)
     way._dealing.choose([0, 1], [0, 1], 100_000, cluster.now_us)
-    after = way._dealing.utilisation([0, 1])
+    after = way._dealing._used
     assert sum(after.values()) == pytest.approx({"200ms": 0.5, "1s": 0.1}[interval], abs=0.02), (before, after)
 
 

@@ -68,6 +68,14 @@ class Play:
         )
         self.slot.on_message(do, payload)
 
+    def sample(self, *numbers: int) -> None:
+        schema = self.plan.units[0].schema
+        do = s.Do(
+            slot=99, worker=0, incarnation=70, item=0, attempt=0, unit=0, instance=0, range=Range(0, 0), partition=0,
+            runs=[], count=len(numbers), due_us=0, sample=True,
+        )  # fmt: skip
+        self.slot.on_message(do, pack(schema.to_batch([schema.record_type(n) for n in numbers])))
+
     def steps(self, count: int = 1) -> list[bool]:
         return [self.slot.step(self.now_us) for _ in range(count)]
 
@@ -296,54 +304,44 @@ def test_samples_are_for_the_driver_and_count_as_no_work() -> None:
     play = Play(quota=1)
     to_driver(play.slot)
     play.told()
-    schema = play.plan.units[0].schema
-    payload = pack(schema.to_batch([schema.record_type(n) for n in range(10)]))
-    play.slot.on_message(
-        s.Do(
-            slot=99,
-            worker=0,
-            incarnation=70,
-            item=0,
-            attempt=0,
-            unit=0,
-            instance=0,
-            range=Range(0, 0),
-            partition=0,
-            runs=[],
-            count=10,
-            due_us=0,
-            sample=True,
-        ),
-        payload,
-    )
-    assert play.steps() == [True]
+    play.sample(*range(10))
+    while play.slot.step(play.now_us):
+        pass
     (found,) = to_driver(play.slot)
     assert isinstance(found, s.Calibrated)
     assert (found.unit, found.records_in) == (0, {0: 10})
     assert found.record_ns.keys() == found.batch_ns.keys() == {0}
     assert play.told() == []
     assert play.slot.state is State.TAKING
-    bad = pack(schema.to_batch([schema.record_type(13)]))
-    play.slot.on_message(
-        s.Do(
-            slot=99,
-            worker=0,
-            incarnation=70,
-            item=0,
-            attempt=0,
-            unit=0,
-            instance=0,
-            range=Range(0, 0),
-            partition=0,
-            runs=[],
-            count=1,
-            due_us=0,
-            sample=True,
-        ),
-        bad,
-    )
-    play.steps()
+    play.sample(13)
+    assert play.steps(2) == [True, False], "it cannot be run"
     assert (to_driver(play.slot), play.told()) == ([], [])
+
+
+def test_micro_batches_do_not_wait_for_a_sample() -> None:
+    """A sample is measured many times, which takes longer than anybody shall wait for a micro-batch."""
+    play = Play()
+    to_driver(play.slot)
+    play.told()
+    play.sample(*range(10))
+    assert play.steps(2) == [True, True]
+    play.do(7, 1, 2, 3)
+    assert play.steps() == [True]
+    assert play.kinds() == [(0, "Done")]
+    assert to_driver(play.slot) == []
+    while play.slot.step(play.now_us):
+        pass
+    (found,) = to_driver(play.slot)
+    assert isinstance(found, s.Calibrated)
+    assert play.told() == []
+
+
+def test_a_sample_of_a_worker_that_was_replaced_is_not_begun() -> None:
+    play = Play()
+    to_driver(play.slot)
+    play.sample(1)
+    play.slot.on_workers([m.Peer(worker=0, incarnation=77, endpoint="tcp://w0b")], S)
+    assert play.steps() == [False]
 
 
 def test_what_a_slot_has_built_it_tries_where_nothing_comes_of_it() -> None:

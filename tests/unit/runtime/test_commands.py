@@ -130,11 +130,11 @@ def test_commands_become_events(plan: Plan) -> None:
         checked(plan, c.UseAlternative("in", "fast"))
 
 
-def replicated(*replicas: int | tuple[int, int] | None, pool: int = 0) -> Plan:
+def replicated(*replicas: int | tuple[int, int] | None, pool: int = 0, advise: bool = False) -> Plan:
     stream = ps.stream("in", ps.records([(1,)], schema=SCHEMA)).filter(ps.col("id") > 0)
     for at, each in enumerate(replicas):
         stream = stream.map(lambda r: (r.id,), schema=SCHEMA, name=f"model{at}", replicas=each)
-    return Plan.of(stream.to(ps.memory()).graph(), Options.of(parallelism=1, replicas=pool))
+    return Plan.of(stream.to(ps.memory()).graph(), Options.of(parallelism=1, replicas=pool, advise=advise))
 
 
 def test_a_number_of_replicas_or_the_jobs_own() -> None:
@@ -153,7 +153,10 @@ def test_a_number_of_replicas_or_the_jobs_own() -> None:
     with pytest.raises(InvalidOption, match=r"Allowed: 4, by its replicas="):
         checked(replicated(4), c.ReplicateOperation("model0", 3))
     told = checked(replicated((1, 6)), c.ReplicateOperation("model0", 1))[1]
-    assert told == "'model0' is computed by the worker itself from here on"
+    assert told == "'model0' is computed by each worker itself from here on"
+    assert checked(replicated(1), c.ReplicateOperation("model0", 1))[0] == DegreeWanted("model0", 1)
+    told = checked(replicated((1, 6), advise=True), c.ReplicateOperation("model0", 2))[1]
+    assert told == "'model0' would be computed, but the job only advises, by 2 processes from here on"
 
 
 @pytest.mark.parametrize(

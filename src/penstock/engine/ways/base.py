@@ -159,8 +159,9 @@ class Way(ABC):
         del alternative
         return None
 
-    def figures(self) -> ReplicaPulse | None:
+    def figures(self, now_us: int) -> ReplicaPulse | None:
         """What replicas have done, if they are this way."""
+        del now_us
         return None
 
     def recall(self) -> None:

@@ -27,15 +27,16 @@ class Dealing:
         self._began_us = 0
         self._used: dict[int, float] = {}
         """U of each replica: of the last interval, and what it was given in this one."""
-        self.measured: dict[int, float] = {}
-        """U of each replica in the last interval, of what this instance has given it alone."""
+        self._measured: dict[int, float] = {}
+        """U of each replica in the last interval, without what was dealt out since."""
         self._busy_us: dict[int, int] = {}
         """What each has worked in this interval."""
         self._turn = 0
 
-    def utilisation(self, active: Sequence[int]) -> dict[int, float]:
-        """U of each of these replicas, as the next item is dealt out by it."""
-        return {each: min(1.0, self._used.get(each, 0.0)) for each in active}
+    def utilisation(self, active: Sequence[int], now_us: int) -> dict[int, float]:
+        """U of each of these replicas in the last interval, of what this instance has given it alone."""
+        self._roll(now_us)
+        return {each: self._measured.get(each, 0.0) for each in active}
 
     def choose(self, active: Sequence[int], free: Collection[int], cost_us: float, now_us: int) -> int | None:
         """The replica for an item of so much work, of those that are active and free; None: it has to wait."""
@@ -69,6 +70,6 @@ class Dealing:
         if passed_us < self._interval_us:
             return
         self._used = {each: busy_us / passed_us for each, busy_us in self._busy_us.items()}
-        self.measured = dict(self._used)
+        self._measured = dict(self._used)
         self._busy_us.clear()
         self._began_us = now_us

@@ -35,6 +35,8 @@ ATTEMPTS_MAX = 3
 
 DEPTH = 2
 """Micro-batches of one worker that may be with a slot: one at work, one waiting."""
+TRIED_RECORDS = 64
+"""Of its source, on which a slot tries what it has built."""
 MISSED_US = 1_000_000
 """So long after it was sent, a micro-batch has come to its slot; unless it, or its result, was lost on the way."""
 ASK_US = 500_000
@@ -65,6 +67,11 @@ class Work:
     number: int = 0
     """Of the slot or replica that it was given to."""
 
+    @property
+    def what(self) -> Built:
+        """The operations that run it."""
+        return self.do.unit, self.do.instance, self.do.range
+
 
 @dataclass(slots=True)
 class Known:
@@ -75,10 +82,15 @@ class Known:
     holds: list[int] | None = None
     """What it says it has; None once that was looked at."""
     work: dict[int, Work] = field(default_factory=dict)
-    building: dict[int, Built] = field(default_factory=dict)
-    """What it was asked to build, by number."""
+    building: dict[int, tuple[Built, int]] = field(default_factory=dict)
+    """What it was asked to build and when, by number."""
     built: set[Built] = field(default_factory=set)
     asked_us: int = 0
+
+    def has_begun(self, what: Built) -> bool:
+        """Whether it has built these operations, or does so soon."""
+        building = any(asked == what for asked, _ in self.building.values())
+        return what in self.built or building or any(work.what == what for work in self.work.values())
 
     def has_room_for(self, way: Way) -> bool:
         """Whether it takes another micro-batch of a way now.
@@ -260,11 +272,15 @@ class SlotPool:
             self._unsent.appendleft(work)
 
     def _give_missed(self, known: Known, holds: list[int], now_us: int) -> None:
+        """Ask again for what was lost on the way to a slot, or on the way back."""
         for item, work in reversed(list(known.work.items())):
             if item not in holds and now_us - work.sent_us > MISSED_US:
                 del known.work[item]
                 work.do.attempt += 1
                 self._unsent.appendleft(work)
+        for item, (_, asked_us) in list(known.building.items()):
+            if item not in holds and now_us - asked_us > MISSED_US:
+                del known.building[item]
 
     def take(self, incarnation: int, item: int, attempt: int) -> Work | None:
         """Take a micro-batch back whose result has come; None if it is not, or no longer, with that slot."""
@@ -274,6 +290,7 @@ class SlotPool:
             self.refused_results += 1
             return None
         del known.work[item]
+        known.built.add(work.what)
         if known.leaving and not known.work:
             del self._known[incarnation]
         return work
@@ -290,30 +307,54 @@ class SlotPool:
     ) -> bool:
         """Whether all slots, or these replicas, have built the operations; those that have not are asked to.
 
-        So are slots that stand by for the next group: nobody waits for them, but they may be used at any time. All try
-        what they have built on ``recent`` records, if these may be read again.
+        So are slots that stand by for the next group: nobody waits for them, but they may be used at any time.
         """
+        asked = self.replicas(replicas) if replicas else self.used()
+        self._have_built(asked if replicas else self._standing(), what, now_us, using, recent, rows=bool(replicas))
+        return all(what in known.built for known in asked) and (bool(asked) or not replicas)
+
+    def choose(self, way: Way, what: Built, using: dict[int, str], recent: Place | None, now_us: int) -> Known | None:
+        """The slot that gets the next micro-batch of a way: one that has built its operations, if such a one has room.
+
+        What a slot does only once would make everything behind that micro-batch wait too. So slots that have come up
+        since the range went to batch form are asked to do it beside.
+        """
+        free = [each for each in self.used() if each.has_room_for(way)]
+        chosen = min(free, key=lambda each: (what not in each.built, len(each.work), each.ready.slot), default=None)
+        others = [each for each in self._standing() if each is not chosen]
+        self._have_built(others, what, now_us, using, recent)
+        return chosen
+
+    def _have_built(
+        self,
+        slots: Sequence[Known],
+        what: Built,
+        now_us: int,
+        using: dict[int, str] | None,
+        recent: Place | None,
+        *,
+        rows: bool = False,
+    ) -> None:
+        """Ask those that have not built the operations; they try them on ``recent`` records, if these can be read."""
         worker, owner = self.owner
         unit, instance, chosen = what
-        asked = self.replicas(replicas) if replicas else self.used()
-        for known in asked if replicas else self._standing():
-            if what not in known.built and what not in known.building.values():
+        for known in slots:
+            if not known.has_begun(what):
                 do = s.Do(
                     slot=known.ready.incarnation, worker=worker, incarnation=owner, item=self.next_item(), attempt=0,
                     unit=unit, instance=instance, range=chosen, partition=recent.partition if recent is not None else 0,
                     runs=recent.runs if recent is not None else [], count=0,
-                    due_us=now_us, sample=False, using=using or {}, rows=bool(replicas),
+                    due_us=now_us, sample=False, using=using or {}, rows=rows,
                 )  # fmt: skip
-                known.building[do.item] = what
+                known.building[do.item] = what, now_us
                 self._out.append((known.ready.endpoint, [m.encode(do)]))
-        return all(what in known.built for known in asked) and (bool(asked) or not replicas)
 
     def _is_built(self, incarnation: int, item: int) -> bool:
         """Whether this answers what a slot was asked to build; if that failed, its first micro-batch will say so."""
         known = self._known.get(incarnation)
         if known is None or item not in known.building:
             return False
-        known.built.add(known.building.pop(item))
+        known.built.add(known.building.pop(item)[0])
         return True
 
     def submit(self, work: Work) -> None:

@@ -231,7 +231,7 @@ class Replicas(Way):
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def figures(self) -> ReplicaPulse:
+    def figures(self, now_us: int) -> ReplicaPulse:
         """What has been dealt, and how busy the active replicas are."""
         return ReplicaPulse(
             range=self.range,
@@ -239,7 +239,7 @@ class Replicas(Way):
             records_out=self.records_out,
             busy_us=self.busy_us,
             cpu_us=self.cpu_us,
-            utilisation={each: self._dealing.measured.get(each, 0.0) for each in self.numbers},
+            utilisation=self._dealing.utilisation(self.numbers, now_us),
             began_us=dict(self._began_us),
         )
 

@@ -11,7 +11,7 @@ from penstock.dataset.sizes import BLOCK_BYTES
 from penstock.engine.event_time import Origin
 from penstock.engine.line import Item, ItemResult, Line, Sides
 from penstock.engine.ways.base import Way
-from penstock.engine.ways.pool import Known, SlotPool, Work
+from penstock.engine.ways.pool import TRIED_RECORDS, Known, SlotPool, Work
 from penstock.metrics.times import later
 from penstock.pipeline.ranges import Range
 from penstock.protocol import messages as m
@@ -305,9 +305,8 @@ class Slots(Way):
         return True
 
     def choose(self, item: Item, now_us: int) -> Known | None:
-        del item, now_us
-        free = [each for each in self._pool.used() if each.has_room_for(self)]
-        return min(free, key=lambda each: (len(each.work), each.ready.slot)) if free else None
+        recent = item.place.few(TRIED_RECORDS) if item.place is not None and self.range.first < 0 else None
+        return self._pool.choose(self, (self._unit, self._instance, self.range), item.using, recent, now_us)
 
     def on_result(self, item: Item, result: ItemResult, number: int = 0) -> None:
         """A slot has computed an item: learn how many records are about the work, and the weight, of one."""

@@ -29,14 +29,13 @@ def test_the_least_utilised_is_first() -> None:
         dealing.done(number, busy_us)
     # Each item adds an eighth.
     assert dealt(dealing, 6, 125_000, now_us=2 * INTERVAL_US) == [1, 1, 2, 1, 2, 0]
-    assert dealing.utilisation(ALL) == {0: 0.625, 1: 0.5, 2: 0.625}
-    assert dealing.measured == {0: 0.5, 1: 0.125, 2: 0.375}, "without what was dealt out since"
+    assert dealing.utilisation(ALL, 2 * INTERVAL_US) == {0: 0.5, 1: 0.125, 2: 0.375}, "without what was dealt out since"
+    assert dealing.utilisation(ALL, 3 * INTERVAL_US) == {0: 0, 1: 0, 2: 0}, "nobody has worked since"
 
 
 def test_when_all_are_full_they_take_turns() -> None:
     dealing = by_load()
-    dealt(dealing, 3, INTERVAL_US)
-    assert dealing.utilisation(ALL) == {0: 1.0, 1: 1.0, 2: 1.0}
+    assert dealt(dealing, 3, INTERVAL_US) == [0, 1, 2]
     assert dealt(dealing, 4, 7.0) == [0, 1, 2, 0]
 
 

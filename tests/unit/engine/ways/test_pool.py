@@ -78,7 +78,7 @@ class Play:
         # Twice: what is found lost may be given out at once, or at the next time.
         for endpoint, frames in self.pool.send(self.now_us) + self.pool.send(self.now_us):
             message = s.decode_to_slot(frames[0])
-            if isinstance(message, s.Do):
+            if isinstance(message, s.Do) and message.count:
                 assert endpoint == f"tcp://{message.slot}"
                 found.append((endpoint, message.item, message.attempt))
         return found
@@ -353,3 +353,65 @@ def test_slots_that_stand_by_build_too_and_nobody_waits_for_them() -> None:
     pool.receive(done, [])
     assert pool.is_ready_for(what, 0), "the one that is used has built it"
     assert pool.send(0) == [], "nobody is asked twice"
+
+
+def built(pool: SlotPool) -> list[int]:
+    """Slots that are asked to build now; they do."""
+    found = []
+    for _, frames in pool.send(T0):
+        message = s.decode_to_slot(frames[0])
+        if isinstance(message, s.Do) and not message.count:
+            found.append(message.slot)
+            done = s.Done(
+                incarnation=message.slot, item=message.item, attempt=0, began_us=0, done_us=0, due_us=0, source_ns=0,
+                times=None, parts=[], stages=[], carried=[], staged=[],
+            )  # fmt: skip
+            pool.receive(done, [])
+    return found
+
+
+def test_what_a_slot_did_not_hear_it_is_asked_again() -> None:
+    play, what = Play(ready(0)), (0, 0, Range(0, 1))
+    assert not play.pool.is_ready_for(what, T0)
+    assert len(play.pool.send(T0)) == 1, "lost on the way"
+    play.pool.receive(ready(0), [])
+    play.pool.send(T0 + MISSED_US)
+    assert not play.pool.is_ready_for(what, T0 + MISSED_US)
+    assert play.pool.send(T0 + MISSED_US) == [], "it may still come"
+    play.pool.receive(ready(0), [])
+    play.pool.send(T0 + MISSED_US + 1)
+    assert not play.pool.is_ready_for(what, T0 + MISSED_US + 1)
+    assert built(play.pool) == [100]
+    assert play.pool.is_ready_for(what, T0 + MISSED_US + 1)
+
+
+def test_a_slot_that_comes_up_later_builds_before_it_gets_work() -> None:
+    play = Play(ready(0))
+    play.submit(1)
+    assert play.sent() == [("tcp://100", 1, 0)]
+    play.pool.on_ready(ready(1))
+    play.submit(1)
+    assert play.sent() == [("tcp://101", 2, 0)], "nobody has computed such a micro-batch yet"
+    play.pool.take(100, 1, 0)
+    play.pool.on_ready(ready(2))
+    play.submit(1)
+    out = play.pool.send(T0)
+    messages = [(to, s.decode_to_slot(frames[0])) for to, frames in out]
+    assert [(to, each.count) for to, each in messages if isinstance(each, s.Do)] == [
+        ("tcp://102", 0),
+        ("tcp://100", 10),
+    ]
+    play.submit(2)
+    assert [to for to, _, _ in play.sent()] == ["tcp://100", "tcp://102"], "rather than wait it builds on its own"
+
+
+def test_who_has_built_gets_work_like_the_others() -> None:
+    play = Play(ready(0))
+    play.submit(1)
+    play.sent()
+    play.pool.take(100, 1, 0)
+    play.pool.on_ready(ready(1))
+    play.submit(1)
+    assert built(play.pool) == [101]
+    play.submit(2)
+    assert [to for to, _, _ in play.sent()] == ["tcp://101", "tcp://100"]
