@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.inputs.rhythm import FEW_RECORDS, STAGGER_US, Rhythm
+from penstock.engine.inputs.rhythm import FEW_RECORDS, MANY_WORKERS, STAGGER_US, Rhythm
 
 
 @pytest.mark.parametrize("late_us", [0, 40, 200])
@@ -23,8 +23,8 @@ def test_turns_are_half_a_period_apart_at_least() -> None:
     assert rhythm.next_us == 601_200
 
 
-def test_records_of_all_sources_count_and_few_are_waited_for() -> None:
-    rhythm = Rhythm(600)
+def test_records_of_all_sources_count_and_many_workers_wait_for_more() -> None:
+    rhythm = Rhythm(600, workers=MANY_WORKERS)
     rhythm.read(600_000, FEW_RECORDS - 1)
     assert rhythm.next_us == 601_200
     rhythm.read(600_000, 1)
@@ -36,3 +36,9 @@ def test_many_workers_share_the_period() -> None:
     for rhythm in rhythms:
         rhythm.read(600_000, FEW_RECORDS)
     assert sorted(rhythm.next_us % 600 for rhythm in rhythms) == list(range(0, 600, 75))
+
+
+def test_a_pair_of_workers_waits_for_no_more_records() -> None:
+    rhythm = Rhythm(600, workers=MANY_WORKERS - 1)
+    rhythm.read(600_000, 1)
+    assert rhythm.next_us == 600_600

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+MANY_WORKERS = 3
+"""So many workers would take most of two cores with turns alone, each of which costs as much as dozens of records."""
 FEW_RECORDS = 4
-"""Fewer than this are not worth a turn of a worker, which costs as much as dozens of them,"""
+"""There, fewer than this are not worth a turn,"""
 FEW_LINGERS = 2
 """so more are let gather for so many times as long."""
 STAGGER_US = 150
@@ -25,7 +27,7 @@ class Rhythm:
 
     def __init__(self, linger_us: int, worker: int = 0, workers: int = 1) -> None:
         self._linger_us = linger_us
-        self._few_us = linger_us * FEW_LINGERS
+        self._few_us = linger_us * (FEW_LINGERS if workers >= MANY_WORKERS else 1)
         self._phase_us = worker * min(STAGGER_US, linger_us // workers)
         self._read_us = self._found = 0
 
