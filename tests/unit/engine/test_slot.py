@@ -375,3 +375,36 @@ def test_what_a_slot_has_built_it_tries_where_nothing_comes_of_it() -> None:
     assert isinstance(answer, s.Done)
     assert (answer.item, answer.stages) == (7, [])
     assert len(frames) == 1, "no records come of it"
+
+
+def test_what_fails_when_it_is_tried_fails_again_when_it_is_needed() -> None:
+    """The trial is answered, so that nobody waits for it; the micro-batch says what is wrong, with its records."""
+
+    @ps.op(schema="n bigint", pure=True)
+    def picky(record: Any) -> int:
+        if record.n < 42:
+            raise ValueError("too small")
+        return int(record.n)
+
+    source = ps.generator({"n": ps.fields.sequence()}, rate=10, total=100, format="columns", partitions=1)
+    plan = Plan.of(ps.stream("in", source).map(picky).to(ps.memory()).graph(), Options.of(parallelism=1))
+    slot = SlotMachine(plan, Identity(5, 2, 99, "tcp://s", 1234), 100, {}, lambda: 10 * S * 1000)
+    slot.on_workers(PEERS[:1], S)
+    slot.to_workers()
+
+    def told(item: int, run: Run, count: int) -> s.FromSlot:
+        do = s.Do(
+            slot=99, worker=0, incarnation=70, item=item, attempt=0, unit=0, instance=0, range=Range(-1, 0),
+            partition=0, runs=[run], count=count, due_us=0, sample=False,
+        )  # fmt: skip
+        slot.on_message(do, None)
+        slot.step(10 * S)
+        ((_, frames),) = slot.to_workers()
+        return s.decode_from_slot(frames[0])
+
+    tried, bad, good = told(7, Run(40, 3), 0), told(8, Run(40, 3), 3), told(9, Run(50, 3), 3)
+    assert isinstance(tried, s.NotDone)
+    assert isinstance(bad, s.NotDone)
+    assert "too small" in bad.what
+    assert isinstance(good, s.Done)
+    assert good.carried == [3]
