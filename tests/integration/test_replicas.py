@@ -51,7 +51,7 @@ def test_replicas_are_killed_activated_and_deactivated_under_load(eventually: Ev
             eventually(lambda epoch=epoch: job.status().epoch > epoch + 1)
         job.replicate("triple", "auto")
         eventually(lambda: not job.adaptation().replicas[0].pinned)
-        assert job.adaptation().actions[-1].what == "triple: auto replicas"
+        assert job.adaptation().actions[-1].what == "triple: as many processes as the job chooses"
         os.kill(job.status().workers[0].pid, signal.SIGKILL)
         eventually(lambda: job.status().recoveries == 1 and job.adaptation().replicas[0].service_eps > 0)
         job.drain()
