@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,7 +36,10 @@ class Run:
         stream = ps.stream("in", source).map(slow, schema="k string, n bigint, t timestamp", name="slow")
         stream = stream.filter(ps.col("n") < keep)
         counted = stream.key_by("k").window(ps.tumbling("100ms", on="t", lateness="1s")).count()
-        plan = Plan.of(counted.to(self.sink, name="out").graph(), Options.of(parallelism=width, epoch="200ms"))
+        # Blocks of several records: where each is one record, the window gets as many partials before the switch as
+        # behind it, and they have waited for nothing.
+        options = replace(Options.of(parallelism=width, epoch="200ms"), linger_us=1_000)
+        plan = Plan.of(counted.to(self.sink, name="out").graph(), options)
         self.plan = plan
         self.monitor = Monitor(plan)
         self.cluster = Cluster(plan)

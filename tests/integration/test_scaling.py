@@ -134,7 +134,7 @@ def test_two_migrations_overlap_a_recovery(tmp_path: Path, eventually: Eventuall
         report = job.wait()
     assert report is not None
     assert (report.lost, report.duplicated, report.reordered) == (0, 0, 0)
-    assert len(report.moves) >= 6
+    assert len(report.moves) >= 5, "three workers have got a column each, at the least, and two gave theirs back"
     rows = Counter((row["k"], row["count"]) for row in read_rows(out))
     assert rows == Counter((k, n + 1) for k, count in expected(report.offsets["in"]).items() for n in range(count))
 

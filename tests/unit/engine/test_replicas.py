@@ -235,7 +235,7 @@ def test_from_here_to_replicas_to_slots_and_back() -> None:
 def test_what_arrives_at_once_is_dealt_in_items_of_some_milliseconds() -> None:
     cluster, source, sink = numbered(total=4000, rate=1_000_000)
     cluster.want(0, 1, 1, 2)
-    cluster.after(MS // 2)  # before the records that come at once
+    cluster.after(MS // 4)  # before the records that come at once
     (unit,) = (unit for worker in cluster.workers for unit in worker.units if unit.spec.id == 0)
     assert isinstance(unit.way, Replicas)
     unit.way._cost_us = 500.0
