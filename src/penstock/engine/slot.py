@@ -13,7 +13,7 @@ TAKING     Ask (of a worker to a replica)      Ready to it, with what it holds  
 TAKING     Do                                  it waits in the queue                             TAKING
 TAKING     a Do without records is through     its operations are built and tried; Done          TAKING
 TAKING     a piece of a long one is done       looks up: messages, Ready; then goes on with it   TAKING
-TAKING     no micro-batch waits, a sample does a piece of it; at its end Calibrated to the driver  TAKING
+TAKING     a sample is there, no other work    a piece of it; Calibrated to the driver at its end TAKING
 TAKING     a micro-batch is through            Done (or NotDone) to its owner                    TAKING
 TAKING     the group's quota is done, or End   Leave to every worker                             LEAVING
 LEAVING    Do (sent before the worker's Left)  it waits in the queue                             LEAVING
@@ -57,6 +57,8 @@ QUIET_US = 5_000_000
 LEAVE_US = 1_000_000
 """How long a slot waits for a worker's Left."""
 LEAVE_AGAIN_US = 200_000
+SAMPLES_MAX = 8
+"""Samples that may wait for a slot without other work; the oldest is given up then."""
 
 _THROUGH = object()
 
@@ -123,7 +125,7 @@ class SlotMachine:
         self._queue: deque[tuple[s.Do, bytes | None]] = deque()
         self._at_work: tuple[s.Do, Iterator[None]] | None = None
         """A micro-batch that is begun, and its pieces."""
-        self._samples: deque[tuple[s.Do, bytes | None]] = deque()
+        self._samples: deque[tuple[s.Do, bytes | None]] = deque(maxlen=SAMPLES_MAX)
         self._sampling: Iterator[None] | None = None
         """A sample that is begun: its pieces are done while nobody waits for anything else."""
         self._to_workers: list[tuple[int, list[bytes]]] = []
@@ -193,7 +195,8 @@ class SlotMachine:
                 self._workers[peer.worker] = peer.incarnation
                 self._answered.discard(peer.worker)
                 self._queue = deque(each for each in self._queue if each[0].worker != peer.worker)
-                self._samples = deque(each for each in self._samples if each[0].worker != peer.worker)
+                kept = [each for each in self._samples if each[0].worker != peer.worker]
+                self._samples = deque(kept, maxlen=SAMPLES_MAX)
                 if self.state is State.TAKING:
                     self._tell(peer.worker, self._ready(peer.worker))
                 else:

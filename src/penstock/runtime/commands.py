@@ -81,8 +81,9 @@ def checked(plan: Plan, command: c.Command, by: str = "") -> tuple[Event | Wish,
             degree = checked_replicas(plan, operation, replicas)
             who = "as many processes as the job chooses" if degree is None else f"{degree} processes"
             who = "each worker itself" if degree == 1 else who
-            done = "would be computed, but the job only advises," if plan.options.advise else "is computed"
-            return DegreeWanted(operation, degree, by), f"'{operation}' {done} by {who} from here on"
+            if plan.options.advise:
+                return DegreeWanted(operation, degree, by), f"'{operation}' stays as it is: the job only advises"
+            return DegreeWanted(operation, degree, by), f"'{operation}' is computed by {who} from here on"
         case c.ScaleJob(workers=workers):
             most = plan.options.parallelism
             if workers == AUTO:
